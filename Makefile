@@ -77,6 +77,8 @@ endef
 # ---- for people ------------------------------------------------------------------------------------------
 .PHONY: all deps quickstart test check lint fuzz bench golden install cluster-up cluster-down clean format
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+JOBS ?= $(shell nproc)
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
 deps:
 	@missing=; for p in $(DEB_BUILD) $(DEB_RUN) $(DEB_TEST); do \
@@ -86,13 +88,33 @@ deps:
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
 quickstart: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) all
+	$(Q)$(SUBMAKE) all
 	$(Q)tests/cluster/quickstart.sh
 
+# Everything the suites need, then the suites (tests/run.sh says which). TESTS="lint unit" chooses some.
+test:
+	$(Q)$(SUBMAKE) all unit-tests
+	$(Q)$(SUBMAKE) SANITIZE=1 unit-tests
+	$(Q)$(SUBMAKE) fuzz-programs
+	$(Q)tests/run.sh $(TESTS)
+# The quick part: no cluster, no sanitizers.
+check:
+	$(Q)$(SUBMAKE) all unit-tests
+	$(Q)tests/run.sh lint unit
+lint:
+	$(Q)tests/run.sh lint
+# Longer fuzzing: FUZZ_SECONDS each.
+fuzz:
+	$(Q)$(SUBMAKE) fuzz-programs
+	$(Q)FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tests/run.sh fuzz
+
 cluster-up: all
-	$(Q)tests/cluster/cluster.sh up
+	$(Q)tests/cluster/cluster.sh up $(NODES)
 cluster-down:
 	$(Q)tests/cluster/cluster.sh down
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean: cluster-down
 	rm -rf build
