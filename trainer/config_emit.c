@@ -5,25 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "trainer/config_keys.h"
-
-/* The shortest decimal that reads back as d, with a point so that every YAML reader takes it for a number. */
-static void put_real(FILE *f, double d)
-{
-	char s[40], *e;
-
-	for (int p = 1; p <= 17; p++) {
-		snprintf(s, sizeof s, "%.*g", p, d);
-		if (strtod(s, NULL) == d)
-			break;
-	}
-	e = strchr(s, 'e');
-	if (strchr(s, '.'))
-		fputs(s, f);
-	else if (e)
-		fprintf(f, "%.*s.0%s", (int)(e - s), s, e);
-	else
-		fprintf(f, "%s.0", s);
-}
+#include "trainer/text.h"
 
 /* Double-quoted; control bytes as escapes, UTF-8 as it is. */
 static void put_string(FILE *f, const char *s)
@@ -52,10 +34,11 @@ static void put_path(FILE *f, const char *path)
 	put_string(f, full);
 }
 
-static void put_value(FILE *f, const struct tr_config *c, const struct tr_key *k)
+void tr_key_print(FILE *f, const struct tr_config *c, const struct tr_key *k)
 {
 	const char *at = (const char *)c + k->off;
 	int64_t i;
+	char buf[TR_TEXT];
 	double d;
 	int e;
 
@@ -66,7 +49,7 @@ static void put_value(FILE *f, const struct tr_config *c, const struct tr_key *k
 		break;
 	case TR_KEY_REAL:
 		memcpy(&d, at, sizeof d);
-		put_real(f, d);
+		fputs(tr_text_real(d, buf), f);
 		break;
 	case TR_KEY_BOOL:
 		memcpy(&e, at, sizeof e);
@@ -98,41 +81,30 @@ static int left_out(const struct tr_config *c, const struct tr_key *k)
 
 char *tr_config_emit(const struct tr_config *c)
 {
-	struct tr_config *r = malloc(sizeof *r);
 	char section[64] = "", *text = NULL;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
 
-	if (!r || !f)
-		goto fail;
-	*r = *c;
-	if (r->global_batch)
-		r->train_batch = r->global_batch;
+	if (!f)
+		return NULL;
 	for (int i = 0; i < tr_nkeys; i++) {
 		const struct tr_key *k = &tr_keys[i];
 		const char *dot = strchr(k->name, '.'), *leaf = dot ? dot + 1 : k->name;
 		char own[64];
 
 		snprintf(own, sizeof own, "%.*s", dot ? (int)(dot - k->name) : 0, k->name);
-		if (left_out(r, k))
+		if (left_out(c, k))
 			continue;
 		if (*own && strcmp(own, section))
 			fprintf(f, "%s:\n", own);
 		strcpy(section, own);
 		fprintf(f, "%s%s: ", *own ? "  " : "", leaf);
-		put_value(f, r, k);
+		tr_key_print(f, c, k);
 		fputc('\n', f);
 	}
-	free(r);
 	if (fclose(f)) {
 		free(text);
 		return NULL;
 	}
 	return text;
-fail:
-	free(r);
-	if (f)
-		fclose(f);
-	free(text);
-	return NULL;
 }

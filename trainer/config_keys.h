@@ -5,6 +5,7 @@
  * The table of configuration keys: name, type, limits, place in struct tr_config.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include "trainer/config.h"
 
 enum tr_key_type {
@@ -36,5 +37,7 @@ const char *tr_key_section(const char *path);
 /* Converts and stores; `where` ("train.yaml:12", "--set") begins the message. */
 int tr_key_set(struct tr_config *c, int key, const char *where, const char *value, int quoted, const char *dir,
 	       struct tr_error *err);
+/* The key's value in c as it stands in a YAML file. */
+void tr_key_print(FILE *f, const struct tr_config *c, const struct tr_key *k);
 
 #endif

@@ -38,7 +38,7 @@ static int resolve_batch(struct tr_config *c, struct tr_error *err)
 				 "ranks is too large");
 	if (!c->train_batch) {
 		c->grad_accum = c->grad_accum ? c->grad_accum : 1;
-		c->global_batch = g;
+		c->global_batch = c->train_batch = g;
 		return 0;
 	}
 	if (c->train_batch % row)
