@@ -52,6 +52,14 @@ IO_LIBS     = $(HDF5_LIBS) -ljansson -lyaml -lpcre2-8 -lutf8proc -lxxhash
 KN_LIBS     = -ldnnl -lgomp
 
 # ---- modules -------------------------------------------------------------------------------------------
+# $(call archive,path,objects)
+define archive
+$(1): $(2)
+	@mkdir -p $$(@D)
+	@$(if $(Q),echo "  AR    $$@")
+	$(Q)rm -f $$@ && ar rcs $$@ $$^
+endef
+
 PROGRAMS :=
 LIBRARIES :=
 include kernels/module.mk io/module.mk libsp/module.mk spank/module.mk trainer/module.mk tests/module.mk
@@ -63,14 +71,6 @@ $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@$(if $(Q),echo "  CC    $<")
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(OBJFLAGS) -MMD -MP -c $< -o $@
-
-# $(call archive,path,objects)
-define archive
-$(1): $(2)
-	@mkdir -p $$(@D)
-	@$(if $(Q),echo "  AR    $$@")
-	$(Q)rm -f $$@ && ar rcs $$@ $$^
-endef
 
 -include $(shell find $(B)/obj $(B)/tests -name '*.d' 2>/dev/null)
 
