@@ -13,6 +13,8 @@ struct kn_adamw_coef {
 	float grad_scale, decay, b1c, b2, b2c, c2_sqrt, eps, step_size; /* b1c = 1 - beta1, b2c = 1 - beta2 */
 };
 
+struct attn_job;
+
 struct kn_vec {
 	const char *name;
 	void (*add)(int64_t n, const float *x, float *y);
@@ -34,6 +36,9 @@ struct kn_vec {
 	/* One row of logits [V]: returns -log p[label]; grad_scale != 0 turns the row into its gradient. */
 	double (*xent)(int64_t V, float *x, int32_t label, float grad_scale);
 	void (*adamw)(int64_t n, const struct kn_adamw_coef *k, float *p, float *m, float *v, const float *g);
+	/* One job of attn.h; buf: a thread's own attn_fwd_floats() or attn_bwd_floats() floats. */
+	void (*attn_fwd)(const struct kn_attn *a, const struct attn_job *j, float *buf);
+	void (*attn_bwd)(const struct kn_attn *a, const struct attn_job *j, float *buf);
 	/* y[i] = exp(x[i]), for tests of the accuracy */
 	void (*exp)(int64_t n, const float *x, float *y);
 };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/isa/attn_tiles.h"
 #include "kernels/cpu/isa/rows.h"
 
 #define STR_(x) #x
@@ -19,5 +20,7 @@ const struct kn_vec KN_SYM(kn_vec) = {
 	.swiglu_bwd = KN_SYM(kn_v_swiglu_bwd),
 	.xent = KN_SYM(kn_v_xent),
 	.adamw = KN_SYM(kn_v_adamw),
+	.attn_fwd = KN_SYM(kn_v_attn_fwd),
+	.attn_bwd = KN_SYM(kn_v_attn_bwd),
 	.exp = KN_SYM(kn_v_exp),
 };
