@@ -24,7 +24,6 @@ struct scan {
 static int widen(struct scan *s, const unsigned char *buf, int64_t n)
 {
 	int64_t a = s->t0 > s->at ? s->t0 - s->at : 0, b = s->t1 - s->at < n ? s->t1 - s->at : n;
-	uint32_t *out = s->out ? s->out + (s->at - s->t0) : NULL;
 	uint32_t most = 0;
 
 	for (int64_t i = a; i < b; i++) {
@@ -33,8 +32,8 @@ static int widen(struct scan *s, const unsigned char *buf, int64_t n)
 					    : p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 
 		most = id > most ? id : most;
-		if (out)
-			out[i] = id;
+		if (s->out)
+			s->out[s->at + i - s->t0] = id;
 	}
 	s->at += n;
 	if (a < b && most >= s->vocab)

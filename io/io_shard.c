@@ -167,6 +167,7 @@ int io__shard_load(int fd, const char *path, const struct io_h5_layout *l, int64
 	memset(out, 0, sizeof(*out));
 	out->samples = n;
 	out->segments = m;
+	memcpy(out->uuid, l->attrs.uuid, sizeof(out->uuid));
 	/* The arrays lie inside the file, so this is never more than a few times its size. */
 	for (int a = 0; a < IO_H5_NARRAYS; a++)
 		total += (io__h5_array_bytes(a, n, m) + 7) & ~INT64_C(7);

@@ -16,6 +16,7 @@ struct io_shard {
 	uint64_t *seg_start;      /* [segments] */
 	int64_t max_seg;          /* most segments of a sample */
 	int64_t targets;
+	char uuid[37]; /* as the file's attribute says */
 	void *arena;
 };
 

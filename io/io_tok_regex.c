@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io/io_tok_priv.h"
+#include "io/io_tok_load.h"
 
 /* Unicode White_Space, what \s is in Oniguruma; PCRE2's own \s also holds U+180E. */
 static const char SPACE[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
@@ -32,9 +32,31 @@ static int rewrite_escape(struct tok_buf *b, char e, int in_class, struct io_err
 	if (!in_class)
 		rc |= put(b, negated ? "[^" : "[");
 	rc |= put(b, set);
+	if (set == WORD)
+		rc |= put(b, tok_since14("L", 1)) | put(b, tok_since14("M", 1)) | put(b, tok_since14("Nd", 2));
 	if (!in_class)
 		rc |= put(b, "]");
 	return rc ? io_errorf(err, ENOMEM, "no memory for a tokenizer pattern") : 1;
+}
+
+/* \p{X} or \P{X} at p of n bytes, spelled with the characters newer than PCRE2's Unicode. Returns the length taken, 0 when
+ * it stands as it is, -1 on failure. */
+static int rewrite_property(struct tok_buf *b, const char *p, size_t n, int in_class, struct io_error *err)
+{
+	const char *close = n > 3 && p[2] == '{' ? memchr(p, '}', n) : NULL, *more;
+	int negated = p[1] == 'P', rc;
+
+	if (!close)
+		return 0;
+	more = tok_since14(p + 3, (size_t)(close - p - 3));
+	if (!more)
+		return 0;
+	if (in_class && negated)
+		return io_errorf(err, EINVAL, "\\P{...} inside [...] is not supported in a tokenizer pattern");
+	rc = in_class ? 0 : put(b, negated ? "[^" : "[");
+	rc |= put(b, "\\p") | tok_buf_add(b, p + 2, (size_t)(close - p - 1)) | put(b, more);
+	rc |= in_class ? 0 : put(b, "]");
+	return rc ? io_errorf(err, ENOMEM, "no memory for a tokenizer pattern") : (int)(close - p + 1);
 }
 
 static int translate(const char *p, size_t n, struct tok_buf *b, struct io_error *err)
@@ -43,10 +65,16 @@ static int translate(const char *p, size_t n, struct tok_buf *b, struct io_error
 
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] == '\\' && i + 1 < n) {
-			int r = rewrite_escape(b, p[i + 1], depth > 0, err);
+			int property = p[i + 1] == 'p' || p[i + 1] == 'P';
+			int r = property ? rewrite_property(b, p + i, n - i, depth > 0, err) :
+					   rewrite_escape(b, p[i + 1], depth > 0, err);
 
 			if (r < 0)
 				return -1;
+			if (property && r) {
+				i += (size_t)r - 1;
+				continue;
+			}
 			if (r == 0 && tok_buf_add(b, p + i, 2))
 				return io_errorf(err, ENOMEM, "no memory for a tokenizer pattern");
 			i++;

@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "io/io_dataset_priv.h"
 #include "io/io_file_priv.h"
+#include "io/io_pack_priv.h"
 
 struct verify {
 	const struct io_manifest *m;
@@ -38,6 +40,7 @@ static int file_hash(struct verify *v, int fd, const char *path, const struct io
 static int verify_shard(struct verify *v, const char *path, const struct io_manifest_shard *ms, struct io_error *err)
 {
 	struct io_shard s;
+	char uuid[37];
 	int64_t size = 0;
 	int fd = -1, rc = -1;
 
@@ -46,6 +49,12 @@ static int verify_shard(struct verify *v, const char *path, const struct io_mani
 	fd = io__open_regular(path, &size, err);
 	if (fd < 0)
 		goto fail;
+	io__shard_uuid(&s, uuid);
+	if (strcmp(uuid, s.uuid) != 0) {
+		io_errorf(err, EBADMSG, "%s: the sample tables do not give the shard's uuid: it was written wrong; pack again",
+			  path);
+		goto fail;
+	}
 	for (int64_t i = 0; i < s.samples; i++) {
 		int64_t len = (int64_t)(s.sample_off[i + 1] - s.sample_off[i]);
 
