@@ -222,6 +222,7 @@ static int load_added(struct io_tokenizer *t, json_t *root, struct io_error *err
 		if (!a->content)
 			return io_errorf(err, ENOMEM, "no memory for the added tokens");
 		memcpy(a->content, json_string_value(c), a->n + 1);
+		t->nadded++; /* from here on close frees it */
 		known = tok_vocab_get(&t->names, a->content, a->n);
 		a->id = known != TOK_NONE ? known : (uint32_t)json_integer_value(id);
 		if (a->id != json_integer_value(id))
@@ -234,7 +235,6 @@ static int load_added(struct io_tokenizer *t, json_t *root, struct io_error *err
 		a->special = json_is_true(json_object_get(o, "special"));
 		if (a->id >= t->vocab_size)
 			t->vocab_size = (int64_t)a->id + 1;
-		t->nadded++;
 	}
 	return 0;
 }

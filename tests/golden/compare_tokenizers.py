@@ -64,19 +64,21 @@ def fuzz(n):
     yield b" "
 
 
-def byte_level(name, pre, norm=None, ignore_merges=False, specials=("<|endoftext|>", "<|im_start|>"), corpus=(), extra=()):
+def byte_level_tokenizer(name, pre, norm=None, ignore_merges=False, specials=("<|endoftext|>", "<|im_start|>"), corpus=(), extra=(), vocab=6000):
     t = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     if norm:
         t.normalizer = norm
     t.pre_tokenizer = pre
     t.decoder = decoders.ByteLevel()
-    t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=6000, special_tokens=list(specials), show_progress=False,
+    t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=vocab, special_tokens=list(specials), show_progress=False,
                                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     t.add_tokens(list(extra))
     return name, t
 
 
-def styles(corpus):
+def styles(corpus, vocab=6000):
+    def byte_level(*a, **k):
+        return byte_level_tokenizer(*a, vocab=vocab, **k)
     B, S, I = pre_tokenizers.ByteLevel, pre_tokenizers.Split, "isolated"
     seq = pre_tokenizers.Sequence
     yield byte_level("gpt2", B(add_prefix_space=False), corpus=corpus)
@@ -104,7 +106,7 @@ def styles(corpus):
         tr = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
         tr.pre_tokenizer = pre_tokenizers.Metaspace()
         special = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % i for i in range(256)]
-        tr.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=6000, special_tokens=special, show_progress=False, limit_alphabet=400))
+        tr.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=vocab, special_tokens=special, show_progress=False, limit_alphabet=min(400, vocab // 4)))
         j = json.loads(tr.to_str())
         mine = json.loads(t.to_str())
         mine["model"] = j["model"]
@@ -156,4 +158,5 @@ def main():
     sys.exit(bad > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
