@@ -47,6 +47,8 @@ struct sp_mesh_info {
 };
 
 struct sp_mesh;
+/* On failure *out is NULL, but for SP_ETIMEOUT: ranks that wait for each other leave only together, so *out is then a mesh
+ * good for sp_mesh_abort alone (a process that just exits takes the others down too, with the launcher's exit code). */
 int sp_boot(const struct sp_boot_opts *o, struct sp_mesh **out, struct sp_error *err);
 
 /* P virtual ranks in one process as if on `nnodes` nodes: out[0..world) each to be used by its own thread. */
