@@ -51,6 +51,9 @@ void io_packer_destroy(struct io_packer *p);
  * field: JSON member holding the text (nested with dots). Invalid JSON or a missing/non-string field names file:line. */
 typedef int (*io_emit_bytes)(void *arg, const char *text, size_t n, struct io_error *err);
 typedef int (*io_emit_ids)(void *arg, const uint32_t *ids, int64_t n, struct io_error *err);
+/* The walk itself: every regular file of path, or path when it is one. */
+int io_source_walk(const char *path, int (*visit)(void *arg, const char *path, struct io_error *err), void *arg,
+		   struct io_error *err);
 int io_source_text(const char *path, io_emit_bytes emit, void *arg, struct io_error *err);
 int io_source_jsonl(const char *path, const char *field, io_emit_bytes emit, void *arg, struct io_error *err);
 /* Raw little-endian ids of `width` 2 or 4 bytes; documents end at `eos` (not passed on), or the whole file is one when

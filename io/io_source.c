@@ -51,6 +51,11 @@ static int walk(const char *path, int top, visit_fn visit, void *arg, struct io_
 	return rc;
 }
 
+int io_source_walk(const char *path, visit_fn visit, void *arg, struct io_error *err)
+{
+	return walk(path, 1, visit, arg, err);
+}
+
 struct text {
 	io_emit_bytes emit;
 	void *arg;
