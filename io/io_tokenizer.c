@@ -69,8 +69,6 @@ static void cache_store(struct io_tok_scratch *s, struct cache_slot *e, uint64_t
 {
 	uint32_t need = ((len + 3u) & ~3u) + (uint32_t)nids * 4u;
 
-	if (!nids)
-		return;
 	if (s->mem_n + need > CACHE_BYTES) {
 		memset(s->slots, 0, CACHE_SLOTS * sizeof(*s->slots));
 		s->mem_n = 0;
@@ -105,7 +103,8 @@ static int encode_word(const struct io_tokenizer *t, struct io_tok_scratch *s, c
 	}
 	if (tok_bpe_word(t, &s->work, w, n, &s->ids))
 		return -1;
-	cache_store(s, e, h, w, (uint32_t)n, s->ids.p + before, s->ids.n - before);
+	if (s->ids.n > before)
+		cache_store(s, e, h, w, (uint32_t)n, s->ids.p + before, s->ids.n - before);
 	return 0;
 }
 
