@@ -195,6 +195,7 @@ int tr_yaml_parse(const char *name, const char *text, size_t len, struct tr_yaml
 				 TR_YAML_MAX_BYTES);
 	if (!yaml_parser_initialize(&r.parser))
 		return tr_errorf(err, TR_EXIT_FAIL, "out of memory");
+	yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
 	yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
 	rc = read_document(&r);
 	yaml_parser_delete(&r.parser);

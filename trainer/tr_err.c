@@ -14,6 +14,10 @@ int tr_errorf(struct tr_error *err, int exit_code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
 	va_end(ap);
+	/* names and values of files and users are quoted in texts: they shall neither break the line nor drive a terminal */
+	for (char *p = err->text; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
 	return -1;
 }
 
