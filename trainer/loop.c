@@ -129,7 +129,7 @@ static void log_step(struct loop *lp, struct tr_metrics_line *l)
 static int one_step(struct loop *lp, const struct io_batch *b, struct tr_error *err)
 {
 	struct tr_rank *r = lp->r;
-	double begin = tr_now();
+	double begin = tr_clock();
 	struct tr_metrics_line l = {
 		.step = r->step + 1,
 		.learning_rate = tr_schedule_lr(&lp->schedule, r->step),
@@ -144,7 +144,7 @@ static int one_step(struct loop *lp, const struct io_batch *b, struct tr_error *
 		return -1;
 	r->step = l.step;
 	r->tokens_seen = l.tokens_seen;
-	l.step_seconds = tr_now() - begin;
+	l.step_seconds = tr_clock() - begin;
 	l.tokens_per_second = l.step_seconds > 0 ? (double)l.tokens / l.step_seconds : 0;
 	log_step(lp, &l);
 	return 0;

@@ -142,7 +142,7 @@ void tr_metrics_summary(const struct tr_metrics *m, double *first, double *last,
 	*last_step = m->last_step;
 }
 
-double tr_now(void)
+double tr_clock(void)
 {
 	struct timespec t;
 
@@ -152,12 +152,12 @@ double tr_now(void)
 
 void tr_progress_begin(struct tr_progress *p, int64_t first_step, int64_t total)
 {
-	*p = (struct tr_progress){.first_step = first_step, .total = total, .begin = tr_now(), .shown = tr_now()};
+	*p = (struct tr_progress){.first_step = first_step, .total = total, .begin = tr_clock(), .shown = tr_clock()};
 }
 
 int tr_progress_step(struct tr_progress *p, const struct tr_metrics_line *l, char *buf, size_t len)
 {
-	double now = tr_now(), since = now - p->shown, rate;
+	double now = tr_clock(), since = now - p->shown, rate;
 	char tps[TR_TEXT], eta[TR_TEXT];
 
 	p->tokens += l->tokens;

@@ -38,7 +38,7 @@ struct tr_progress {
 	double begin, shown;       /* seconds, monotonic */
 	int64_t tokens;            /* since shown */
 };
-double tr_now(void); /* monotonic seconds */
+double tr_clock(void); /* monotonic seconds */
 void tr_progress_begin(struct tr_progress *p, int64_t first_step, int64_t total);
 /* Counts a step; when a line is due fills buf and returns 1. */
 int tr_progress_step(struct tr_progress *p, const struct tr_metrics_line *l, char *buf, size_t len);

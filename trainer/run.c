@@ -291,7 +291,7 @@ static void report_start(struct tr_rank *r)
 
 static void report_end(struct tr_rank *r, double begin, int64_t first_step, int64_t first_tokens)
 {
-	double first = NAN, last = NAN, seconds = tr_now() - begin;
+	double first = NAN, last = NAN, seconds = tr_clock() - begin;
 	struct rusage ru;
 	char a[TR_TEXT], b[TR_TEXT], c[TR_TEXT];
 	int64_t step;
@@ -338,7 +338,7 @@ static int live(struct tr_rank *r, struct tr_error *err)
 	}
 	first_step = r->step;
 	first_tokens = r->tokens_seen;
-	begin = tr_now();
+	begin = tr_clock();
 	if (tr_loop(r, err))
 		return -1;
 	sp_mesh_set_step(r->mesh, r->step);
