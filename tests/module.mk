@@ -27,3 +27,8 @@ build/fuzz/fuzz_%: build/fuzz/obj/tests/fuzz/fuzz_%.o $(filter-out $(LIBKERNELS)
 fuzz-programs:
 	$(Q)$(MAKE) --no-print-directory B=build/fuzz CC=clang LDFLAGS='$(FUZZ_FLAGS) -pthread' \
 	  CFLAGS='-O1 -g -std=gnu11 -fPIC -pthread -fno-omit-frame-pointer $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link' $(FUZZERS)
+
+# The same training on every mesh, held against one process: about a minute. Needs Debian's python3 with numpy.
+.PHONY: exactness
+exactness: $(B)/bin/trainer $(B)/bin/spctl
+	$(Q)rm -rf $(B)/exactness && tests/exactness/exactness.py $^ $(B)/exactness
