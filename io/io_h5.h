@@ -64,7 +64,7 @@ void io__h5_destroy(struct io_h5_writer *w);
 
 #define IO_H5_FORMAT  "slurm-ulysses-shard"
 #define IO_H5_VERSION 1
-/* Tokens of a chunk: large enough that the chunk index is small; a smaller shard is one chunk of its own size. */
+/* Tokens of a chunk at least (less than twice as many): the chunk index stays small. A smaller shard is one chunk. */
 #define IO_H5_CHUNK (1 << 20)
 
 #endif

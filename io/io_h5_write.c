@@ -99,11 +99,19 @@ static int make_arrays(struct io_h5_writer *w, struct io_error *err)
 	return 0;
 }
 
+/* The fewest chunks of at least IO_H5_CHUNK tokens, all equal, so that the last one wastes next to nothing. */
+static hsize_t chunk_of(hsize_t tokens)
+{
+	hsize_t n = tokens / IO_H5_CHUNK;
+
+	return n > 1 ? (tokens + n - 1) / n : tokens;
+}
+
 static int make_tokens(struct io_h5_writer *w, struct io_error *err)
 {
 	hsize_t n = (hsize_t)w->l.attrs.tokens;
 	hid_t d = make_dataset(w->file, "tokens", w->l.width == 2 ? H5T_STD_U16LE : H5T_STD_U32LE, 1, &n,
-			       n < IO_H5_CHUNK ? n : IO_H5_CHUNK);
+			       chunk_of(n));
 	int rc;
 
 	if (d < 0)

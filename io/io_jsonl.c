@@ -35,7 +35,7 @@ int io__jsonl_line(const char *path, int64_t line, const char *text, size_t n, c
 		i++;
 	if (i == n)
 		return 0;
-	root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
 	if (!root)
 		return io_errorf(err, EBADMSG, "%s:%lld: not valid JSON: %s", path, (long long)line, je.text);
 	v = member(root, field);
