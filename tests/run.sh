@@ -12,6 +12,8 @@
 #     bats     tests/bats/*.bats                      plugin, cluster, programs; starts the private cluster, ends it after
 #     FILE     one .bats file or one test program
 #
+# CLUSTER_DIR (default build/cluster): the private cluster's folder; one that already runs is used and left running.
+#
 # TEST_TIMEOUT (seconds, default 900) is the longest one file or program may take: it ends hangs, it judges no speed.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -19,6 +21,7 @@ cd "$top" || exit 1
 timeout_s=${TEST_TIMEOUT:-900}
 fuzz_s=${FUZZ_SECONDS:-3}
 work=build/test-run.$$
+export CLUSTER_DIR=${CLUSTER_DIR:-$top/build/cluster}
 passed=0 failed=0 skipped=0
 times=()
 started_cluster=
@@ -99,9 +102,9 @@ cluster() {
 clear_jobs() {
 	local left
 	[ -n "$started_cluster" ] || return 0
-	left=$(. build/cluster/env && timeout 10 squeue -h -o %A) && [ -n "$left" ] || return 0
+	left=$(. "$CLUSTER_DIR/env" && timeout 10 squeue -h -o %A) && [ -n "$left" ] || return 0
 	echo "# jobs left behind by $1:" $left
-	(. build/cluster/env && timeout 10 scancel $left)
+	(. "$CLUSTER_DIR/env" && timeout 10 scancel $left)
 	sleep 1
 }
 

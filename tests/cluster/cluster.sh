@@ -146,7 +146,8 @@ write_config() {
 		SelectTypeParameters=CR_CPU
 		# Nodes may claim more CPUs than the machine has.
 		SlurmdParameters=config_overrides
-		SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_min_interval=10000
+		# Look for work every second: an expired wait or a freed node is not noticed before.
+		SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=10000,bf_interval=1
 		ReturnToService=2
 		KillWait=3
 		UnkillableStepTimeout=60
