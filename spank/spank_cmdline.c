@@ -53,6 +53,9 @@ static void note(struct plug_scan *scan, const struct plug_option *opt, const ch
 	case PLUG_ROLE_WRAP:
 		scan->wrap = 1;
 		break;
+	case PLUG_ROLE_JOBID:
+		scan->jobid = 1;
+		break;
 	default:
 		keep(scan->value[opt->role - PLUG_ROLE_DIM], value);
 	}

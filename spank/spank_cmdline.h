@@ -37,6 +37,7 @@ enum plug_role {
 	PLUG_ROLE_INTERACTIVE,
 	PLUG_ROLE_HET,
 	PLUG_ROLE_WRAP,
+	PLUG_ROLE_JOBID,
 	PLUG_ROLE_DIM, /* PLUG_ROLE_DIM + enum plug_dim */
 };
 /* Slurm's own options, 20.11 to 26.05 (spank_cmdline_options.c). */
@@ -50,7 +51,7 @@ struct plug_scan {
 	char nodes[PLUG_VALUE_LEN]; /* value of -N */
 	int tasks;		    /* something decides the task count already */
 	int per_task, gpus;
-	int shape, overcommit, interactive, het, wrap;
+	int shape, overcommit, interactive, het, wrap, jobid;
 	int unsure;  /* not understood with certainty: act on nothing */
 	int maybe;   /* internal: behind a word that may be a value or the program */
 	int program; /* index of the first word that is no option, argc when there is none */

@@ -91,7 +91,7 @@ const struct plug_option plug_slurm_options[] = {
 	{"input", 'i', REQUIRED, SRUN | SBATCH, PLUG_ROLE_OTHER},
 	{"interactive", 0, NONE, SRUN, PLUG_ROLE_INTERACTIVE},
 	{"job-name", 'J', REQUIRED, ALL, PLUG_ROLE_OTHER},
-	{"jobid", 0, REQUIRED, SRUN, PLUG_ROLE_OTHER},
+	{"jobid", 0, REQUIRED, SRUN, PLUG_ROLE_JOBID},
 	{"kill-command", 'K', ATTACHED, SALLOC, PLUG_ROLE_OTHER},
 	{"kill-on-bad-exit", 'K', ATTACHED, SRUN, PLUG_ROLE_OTHER},
 	{"kill-on-invalid-dep", 0, REQUIRED, SBATCH, PLUG_ROLE_OTHER},

@@ -7,10 +7,14 @@
  */
 #include <slurm/spank.h>
 
-/* Set by srun for a step without the feature although the options are in force; taken away before tasks start.
- * Variables that begin with SLURM pass every --export. */
-#define PLUG_STEP_VAR "SLURM_SP_STEP"
-#define PLUG_STEP_OFF "off"
+/*
+ * What srun tells the nodes about a step although the options are in force; taken away before tasks start.
+ * (Variables that begin with SLURM pass every --export.) off      no sequence parallelism in this step refused  no
+ * task may start: every one of them ends with exit code 1 before its program is run
+ */
+#define PLUG_STEP_VAR	  "SLURM_SP_STEP"
+#define PLUG_STEP_OFF	  "off"
+#define PLUG_STEP_REFUSED "refused"
 
 /* srun */
 int plug_local_init(spank_t sp, int ac, char **av);

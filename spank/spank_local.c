@@ -13,20 +13,23 @@ static struct {
 	struct plug_conf conf;
 	int inherited[PLUG_NDIMS]; /* handed on by sbatch or salloc: the callback's first call is not the user's */
 	int supplied;		   /* task count given by us, 0: none */
+	int inside;		   /* the step runs in an allocation that outlives it */
 	int on;
 	struct sp_sizes sizes; /* as given */
 } local;
 
-static void supply_tasks(void)
+static void read_command_line(void)
 {
 	struct plug_scan scan = {0};
 	char **argv = NULL, text[16];
 	int argc = plug_cmdline_read(&argv);
 
+	local.inside = getenv("SLURM_JOB_ID") != NULL || getenv("SLURM_JOBID") != NULL;
 	if (argc < 1)
 		return;
 	plug_scan_argv(PLUG_SRUN, argc, argv, &scan);
 	plug_cmdline_free(argv);
+	local.inside |= scan.jobid;
 	local.supplied = plug_supply_count(&scan, 1, &local.conf, plug_getenv_process, NULL);
 	if (local.supplied > 0) {
 		snprintf(text, sizeof(text), "%d", local.supplied);
@@ -47,7 +50,7 @@ int plug_local_init(spank_t sp, int ac, char **av)
 	unsetenv(PLUG_STEP_VAR);
 	for (int d = 0; d < PLUG_NDIMS; d++)
 		local.inherited[d] = getenv(plug_dim_inherited[d]) != NULL;
-	supply_tasks();
+	read_command_line();
 	return 0;
 }
 
@@ -60,38 +63,52 @@ static int is_explicit(void)
 	return 0;
 }
 
-/* What cannot be: an error where the user asked for it here, else a step without the feature. */
-static int refuse(const char *why)
+/* A step that only inherited the options runs without them. */
+static void switch_off(const char *why)
 {
-	if (is_explicit()) {
-		slurm_error(PLUG_PREFIX "%s", why);
-		return -1;
-	}
 	slurm_verbose(PLUG_PREFIX "step runs without the job's sequence parallelism: %s", why);
 	local.on = 0;
 	setenv(PLUG_STEP_VAR, PLUG_STEP_OFF, 1);
+}
+
+/*
+ * Refuses the step that slurmctld has created already. In an allocation of srun's own, -1 ends both. In an
+ * allocation that goes on, slurmctld would count the step as running for ever (there is nothing on the nodes to
+ * report its end) and hold back the next one; so there it is launched and ends on the nodes before any program is
+ * run.
+ */
+static int refuse(const char *why)
+{
+	if (!is_explicit()) {
+		switch_off(why);
+		return 0;
+	}
+	slurm_error(PLUG_PREFIX "%s", why);
+	if (!local.inside)
+		return -1;
+	setenv(PLUG_STEP_VAR, PLUG_STEP_REFUSED, 1);
 	return 0;
 }
 
 int plug_local_post_opt(spank_t sp)
 {
 	char err[PLUG_ERR_LEN];
-	struct plug_layout l = {0};
+	struct sp_sizes complete;
 	int rc;
 
 	(void)sp;
 	rc = plug_sizes(plug_opts(), local.conf.max_sp, plug_getenv_process, NULL, &local.sizes, err, sizeof(err));
-	if (rc < 0)
-		return refuse(err);
-	local.on = rc;
-	if (!local.on) {
-		/* An explicit "none" must reach the nodes even where a job's older value travels beside it. */
-		if (is_explicit())
-			setenv(PLUG_STEP_VAR, PLUG_STEP_OFF, 1);
-		return 0;
+	local.on = rc == 1;
+	if (local.on)
+		rc = plug_layout_sizes(&local.sizes, &complete, err, sizeof(err));
+	if (rc < 0 && is_explicit()) {
+		slurm_error(PLUG_PREFIX "%s", err);
+		return -1;
 	}
-	if (plug_layout_sizes(&local.sizes, &l.sizes, err, sizeof(err)) < 0)
-		return refuse(err);
+	if (rc < 0)
+		switch_off(err);
+	else if (!local.on && is_explicit()) /* "none": a job's older value travels beside it */
+		setenv(PLUG_STEP_VAR, PLUG_STEP_OFF, 1);
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "spank/spank_hooks.h"
 #include "spank/spank_layout.h"
@@ -18,7 +19,8 @@
 
 static struct {
 	struct plug_conf conf;
-	int skip; /* not a step of a mesh, or srun switched the feature off */
+	int skip;    /* not a step of a mesh, or srun switched the feature off */
+	int refused; /* srun has said why */
 	int on;
 	struct sp_sizes sizes;
 	struct plug_layout layout;
@@ -88,8 +90,9 @@ int plug_remote_post_opt(spank_t sp)
 	}
 	if (step != NULL) {
 		remote.skip = strcmp(step, PLUG_STEP_OFF) == 0;
+		remote.refused = strcmp(step, PLUG_STEP_REFUSED) == 0;
 		spank_unsetenv(sp, PLUG_STEP_VAR);
-		if (remote.skip)
+		if (remote.skip || remote.refused)
 			return 0;
 	}
 	rc = plug_sizes(plug_opts(), SP_ENV_MAX_SIZE, getenv_job, sp, &remote.sizes, err, sizeof(err));
@@ -194,6 +197,8 @@ int plug_remote_task_init(spank_t sp)
 	uint32_t rank = 0;
 	int local = -1;
 
+	if (remote.refused)
+		_exit(1); /* as a failing hook would, without two lines a task about it */
 	if (remote.skip || !remote.on)
 		return 0;
 	if (spank_get_item(sp, S_TASK_ID, &local) != ESPANK_SUCCESS ||
