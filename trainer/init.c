@@ -11,7 +11,7 @@
  * Box-Muller two normals, elements 2j and 2j + 1. Computed in double with the C library's log, cos and sin, then rounded
  * to fp32 once: a last-bit difference between C libraries survives rounding about once in 2^29 elements.
  */
-static void philox(uint64_t seed, uint64_t hi, uint64_t lo, uint32_t out[4])
+void tr_philox(uint64_t seed, uint64_t hi, uint64_t lo, uint32_t out[4])
 {
 	uint32_t x[4] = { (uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32) };
 	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -54,7 +54,7 @@ void tr_init_normal(uint64_t seed, const char *name, double std, int64_t first, 
 		uint32_t x[4];
 		double r, a;
 
-		philox(seed, h, (uint64_t)(at / 2), x);
+		tr_philox(seed, h, (uint64_t)(at / 2), x);
 		r = std * sqrt(-2.0 * log(uniform53(x[0], x[1])));
 		a = 2.0 * M_PI * uniform53(x[2], x[3]);
 		if (at % 2 == 0)

@@ -62,6 +62,8 @@ int tr_k(const struct tr_model *m, struct tr_error *err, const char *what, int s
 int tr_alloc(struct tr_model *m, size_t bytes, void **out, const char *what, struct tr_error *err);
 double tr_now(void);
 
+void tr_philox(uint64_t seed, uint64_t hi, uint64_t lo, uint32_t out[4]);
+/* Elements [first, first + n) of the tensor. */
 void tr_init_normal(uint64_t seed, const char *name, double std, int64_t first, int64_t n, float *out);
 void tr_rope_table(double theta, int64_t d, int64_t first, int64_t n, float *cos_t, float *sin_t);
 int tr_rope_reserve(struct tr_model *m, int64_t need, struct tr_error *err);
