@@ -200,7 +200,8 @@ int io__model_sort(struct io__model *m, const char *where, struct io_error *err)
 		goto done;
 	for (i = 0; i < m->nslices; i++)
 		m->slices[i].file = (int32_t)map[m->slices[i].file];
-	qsort(m->slices, (size_t)m->nslices, sizeof(*m->slices), cmp_slice);
+	if (m->nslices > 0)
+		qsort(m->slices, (size_t)m->nslices, sizeof(*m->slices), cmp_slice);
 	rc = 0;
 done:
 	free(perm);

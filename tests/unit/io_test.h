@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TESTS_UNIT_IO_TEST_H
 #define TESTS_UNIT_IO_TEST_H
-/* What the tests of io share: a fresh folder, small files, a generator. Include before cmocka's users need it. */
+/* What the tests of io share: a fresh folder, small files, a generator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,16 +36,18 @@ static inline int tmp_teardown(void **state)
 	return rc;
 }
 
-/* dir/name in one of eight rotating buffers */
+/* dir/name; valid until eight more calls */
 static inline const char *in(const char *dir, const char *name)
 {
-	static char buf[8][4096];
+	static char *slot[8];
 	static unsigned k;
-	char *b = buf[k++ % 8];
+	char *s = NULL;
 
-	if (snprintf(b, sizeof(buf[0]), "%s/%s", dir, name) >= (int)sizeof(buf[0]))
-		fail_msg("path too long: %s/%s", dir, name);
-	return b;
+	if (asprintf(&s, "%s/%s", dir, name) < 0)
+		fail_msg("no memory");
+	k = (k + 1) % 8;
+	free(slot[k]);
+	return slot[k] = s;
 }
 
 static inline void put_file(const char *path, const void *data, size_t n)
