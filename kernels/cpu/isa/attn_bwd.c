@@ -19,7 +19,7 @@ struct bwd {
  * the keys [lo, hi) the query sees. */
 static void row_grad(const struct bwd *b, float *p, float *ds, float lse, float dsum, int64_t lo, int64_t hi)
 {
-	int64_t width = (b->bk + W - 1) / W * W;
+	int64_t width = tile_seen(hi, (b->bk + W - 1) / W * W);
 	float scale = b->a->scale;
 
 	for (int64_t c = 0; c < width; c += W) {
@@ -34,27 +34,62 @@ static void row_grad(const struct bwd *b, float *p, float *ds, float lse, float 
 		p[c] = ds[c] = 0;
 }
 
+/* Scores and do v^T of queries [q0, q0 + nq); on the diagonal only of keys some query of MR rows sees. */
+static void tile_scores(const struct bwd *b, const struct kn_q_head *qh, int64_t q0, int64_t nq)
+{
+	const float *q = (const float *)qh->q + q0 * qh->ldq, *go = (const float *)qh->do_ + q0 * qh->lddo;
+	int64_t d = b->a->d, first = q0 - b->j->lo + 1, step = first >= b->bk ? nq : MR;
+
+	for (int64_t i = 0; i < nq; i += step) {
+		int64_t mr = nq - i < step ? nq - i : step, n = first + i + mr - 1;
+
+		n = n < 0 ? 0 : n < b->bk ? n : b->bk;
+		tile_nn(mr, n, d, q + i * qh->ldq, qh->ldq, b->kt, d * NR, b->p + i * ATTN_BK, ATTN_BK, 0);
+		tile_nn(mr, n, d, go + i * qh->lddo, qh->lddo, b->vt, d * NR, b->ds + i * ATTN_BK, ATTN_BK, 0);
+	}
+}
+
+/* dq = dS k, dv += P^T do, dk += dS^T q with what is 0 on the diagonal left out. */
+static void tile_grads(const struct bwd *b, int64_t q0, int64_t nq)
+{
+	int64_t d = b->a->d, first = q0 - b->j->lo + 1, step = first >= b->bk ? nq : MR;
+
+	for (int64_t i = 0; i < nq; i += step) {
+		int64_t mr = nq - i < step ? nq - i : step, n = first + i + mr - 1;
+
+		n = n < 0 ? 0 : n < b->bk ? n : b->bk;
+		tile_nn(mr, d, n, b->ds + i * ATTN_BK, ATTN_BK, b->k, b->bk * NR, b->dq + i * b->dp, b->dp, 0);
+	}
+	step = first >= b->bk ? b->bk : MR;
+	for (int64_t i = 0; i < b->bk; i += step) {
+		int64_t mr = b->bk - i < step ? b->bk - i : step, from = step == MR ? i - first + 1 : 0;
+		const float *p = b->p + i, *ds = b->ds + i;
+
+		from = from < 0 ? 0 : from; /* first query that sees key i */
+		if (from >= nq)
+			break;
+		tile_tn(mr, d, nq - from, p + from * ATTN_BK, ATTN_BK, b->go + from * NR, nq * NR, b->dv + i * b->dp, b->dp, 1);
+		tile_tn(mr, d, nq - from, ds + from * ATTN_BK, ATTN_BK, b->q + from * NR, nq * NR, b->dk + i * b->dp, b->dp, 1);
+	}
+}
+
 /* One head's queries [q0, q0 + nq): adds to dk, dv, leaves this job's share of dq in b->dq. */
 static void query_tile(const struct bwd *b, int h, int64_t q0, int64_t nq)
 {
 	const struct kn_attn *a = b->a;
 	const struct kn_q_head *qh = &a->q[h];
-	const float *q = (const float *)qh->q + q0 * qh->ldq, *go = (const float *)qh->do_ + q0 * qh->lddo;
-	int64_t d = a->d, k0 = b->j->lo;
+	int64_t k0 = b->j->lo;
 
-	tile_mm(0, nq, b->bk, d, q, qh->ldq, b->kt, d * NR, b->p, ATTN_BK, 0);
-	tile_mm(0, nq, b->bk, d, go, qh->lddo, b->vt, d * NR, b->ds, ATTN_BK, 0);
+	tile_scores(b, qh, q0, nq);
 	for (int64_t i = 0; i < nq; i++) {
 		int64_t t = q0 + i, hi = t - k0 + 1;
 
 		row_grad(b, b->p + i * ATTN_BK, b->ds + i * ATTN_BK, a->lse[h * a->s + t], qh->dsum[t * qh->lddsum],
 			 attn_first_key(a, b->j->begin, t) - k0, hi < b->bk ? hi : b->bk);
 	}
-	tile_pack(nq, d, q, qh->ldq, b->q);
-	tile_pack(nq, d, go, qh->lddo, b->go);
-	tile_mm(1, b->bk, d, nq, b->p, ATTN_BK, b->go, nq * NR, b->dv, b->dp, 1);
-	tile_mm(1, b->bk, d, nq, b->ds, ATTN_BK, b->q, nq * NR, b->dk, b->dp, 1);
-	tile_mm(0, nq, d, b->bk, b->ds, ATTN_BK, b->k, b->bk * NR, b->dq, b->dp, 0);
+	tile_pack(nq, a->d, (const float *)qh->q + q0 * qh->ldq, qh->ldq, b->q);
+	tile_pack(nq, a->d, (const float *)qh->do_ + q0 * qh->lddo, qh->lddo, b->go);
+	tile_grads(b, q0, nq);
 }
 
 static void wait_turn(const struct attn_job *j, const int32_t *turn, int32_t mine)

@@ -62,23 +62,60 @@ static void softmax_row(struct fwd *f, int64_t r, int64_t width)
 			vst(o + c, vld(o + c) * alpha);
 }
 
+/* On the diagonal, MR rows at a time with the keys the last of them sees; elsewhere all rows at once. */
+static void scores(struct fwd *f, int64_t k0, int64_t bk)
+{
+	int64_t d = f->a->d, first = f->j->lo - k0 + 1; /* keys of this tile the first query sees, if positive */
+
+	if (first >= bk) {
+		tile_nn((f->j->h1 - f->j->h0) * f->nq, bk, d, f->q, d, f->kt, d * NR, f->s, ATTN_BK, 0);
+		return;
+	}
+	for (int64_t h = 0; h < f->j->h1 - f->j->h0; h++)
+		for (int64_t i = 0; i < f->nq; i += MR) {
+			int64_t mr = f->nq - i < MR ? f->nq - i : MR, n = first + i + mr - 1, r = h * f->nq + i;
+
+			if (n > 0)
+				tile_nn(mr, n < bk ? n : bk, d, f->q + r * d, d, f->kt, d * NR, f->s + r * ATTN_BK, ATTN_BK, 0);
+		}
+}
+
+static void add_values(struct fwd *f, int64_t k0, int64_t bk)
+{
+	int64_t d = f->a->d, first = f->j->lo - k0 + 1;
+
+	if (first >= bk) {
+		tile_nn((f->j->h1 - f->j->h0) * f->nq, d, bk, f->s, ATTN_BK, f->v, bk * NR, f->o, f->dp, 1);
+		return;
+	}
+	for (int64_t h = 0; h < f->j->h1 - f->j->h0; h++)
+		for (int64_t i = 0; i < f->nq; i += MR) {
+			int64_t mr = f->nq - i < MR ? f->nq - i : MR, n = first + i + mr - 1, r = h * f->nq + i;
+
+			if (n > 0)
+				tile_nn(mr, d, n < bk ? n : bk, f->s + r * ATTN_BK, ATTN_BK, f->v, bk * NR, f->o + r * f->dp, f->dp,
+					1);
+		}
+}
+
 static void key_tile(struct fwd *f, int64_t k0, int64_t bk)
 {
 	const struct kn_attn *a = f->a;
 	const struct kn_kv_head *kv = &a->kv[f->j->kv];
-	int64_t rows = (f->j->h1 - f->j->h0) * f->nq, width = (bk + W - 1) / W * W;
+	int64_t heads = f->j->h1 - f->j->h0, width = (bk + W - 1) / W * W;
 
 	tile_pack_t(bk, a->d, (const float *)kv->k + k0 * kv->ldk, kv->ldk, f->kt);
 	tile_pack(bk, a->d, (const float *)kv->v + k0 * kv->ldv, kv->ldv, f->v);
-	tile_mm(0, rows, bk, a->d, f->q, a->d, f->kt, a->d * NR, f->s, ATTN_BK, 0);
-	for (int64_t r = 0; r < rows; r++) {
-		int64_t t = f->j->lo + r % f->nq;
+	scores(f, k0, bk);
+	for (int64_t h = 0; h < heads; h++)
+		for (int64_t i = 0; i < f->nq; i++) {
+			int64_t r = h * f->nq + i, t = f->j->lo + i, hi = t - k0 + 1 < bk ? t - k0 + 1 : bk;
+			int64_t seen = tile_seen(hi, width);
 
-		mask_row(f->s + r * ATTN_BK, attn_first_key(a, f->j->begin, t) - k0, t - k0 + 1 < bk ? t - k0 + 1 : bk,
-			 width);
-		softmax_row(f, r, width);
-	}
-	tile_mm(0, rows, a->d, bk, f->s, ATTN_BK, f->v, bk * NR, f->o, f->dp, 1);
+			mask_row(f->s + r * ATTN_BK, attn_first_key(a, f->j->begin, t) - k0, hi, seen);
+			softmax_row(f, r, seen);
+		}
+	add_values(f, k0, bk);
 }
 
 static void store_rows(struct fwd *f)

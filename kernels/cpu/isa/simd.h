@@ -110,27 +110,52 @@ static inline vi vround(vf x) { return (vi)(x + 12582912.0f) - (vi)vset(12582912
 
 static inline vf vcvt(vi x) { return __builtin_convertvector(x, vf); }
 
+typedef float v4f __attribute__((vector_size(16)));
+
 /* Sum and maximum over the lanes, halves first: the same order on every call. */
+#if W == 16
+typedef float v8f __attribute__((vector_size(32)));
+static inline v4f v4_sum(vf x)
+{
+	v8f y = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+		__builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+
+	return __builtin_shufflevector(y, y, 0, 1, 2, 3) + __builtin_shufflevector(y, y, 4, 5, 6, 7);
+}
+#elif W == 8
+static inline v4f v4_sum(vf x)
+{
+	return __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+}
+#else
+static inline v4f v4_sum(vf x) { return x; }
+#endif
+
 static inline float vsum(vf x)
 {
-	float t[W];
+	v4f y = v4_sum(x);
 
-	vst(t, x);
-	for (int s = W / 2; s; s /= 2)
-		for (int i = 0; i < s; i++)
-			t[i] += t[i + s];
-	return t[0];
+	y += __builtin_shufflevector(y, y, 2, 3, 0, 1);
+	return y[0] + y[1];
 }
 
+/* A rotation by half, a quarter, ... of the lanes leaves the maximum in all of them. */
 static inline float vmaxall(vf x)
 {
-	float t[W];
-
-	vst(t, x);
-	for (int s = W / 2; s; s /= 2)
-		for (int i = 0; i < s; i++)
-			t[i] = t[i] > t[i + s] ? t[i] : t[i + s];
-	return t[0];
+#if W == 16
+	x = vmax(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+	x = vmax(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+	x = vmax(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+	x = vmax(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+#elif W == 8
+	x = vmax(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+	x = vmax(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+	x = vmax(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
+#else
+	x = vmax(x, __builtin_shufflevector(x, x, 2, 3, 0, 1));
+	x = vmax(x, __builtin_shufflevector(x, x, 1, 0, 3, 2));
+#endif
+	return x[0];
 }
 
 /*

@@ -71,7 +71,6 @@ TILE_INLINE void tile_rows(const int nv, const int tr, int64_t mr, int64_t K, co
 	}
 }
 
-/* C[M][N] (+)= A B; N is rounded up to W columns (C has room, B has zeros there). */
 TILE_INLINE void tile_mm(const int tr, int64_t M, int64_t N, int64_t K, const float *a, int64_t lda, const float *b,
 			 int64_t stride, float *c, int64_t ldc, int add)
 {
@@ -86,10 +85,22 @@ TILE_INLINE void tile_mm(const int tr, int64_t M, int64_t N, int64_t K, const fl
 	}
 }
 
-static inline int64_t tile_panels(int64_t n) { return (n + NR - 1) / NR; }
+/* C[M][N] (+)= A[M][K] B; N is rounded up to W columns (C has room, B has zeros there). */
+static __attribute__((noinline, unused)) void tile_nn(int64_t M, int64_t N, int64_t K, const float *a, int64_t lda,
+						      const float *b, int64_t stride, float *c, int64_t ldc, int add)
+{
+	tile_mm(0, M, N, K, a, lda, b, stride, c, ldc, add);
+}
+
+/* C[M][N] (+)= A^T B with A[K][M] */
+static __attribute__((noinline, unused)) void tile_tn(int64_t M, int64_t N, int64_t K, const float *a, int64_t lda,
+						      const float *b, int64_t stride, float *c, int64_t ldc, int add)
+{
+	tile_mm(1, M, N, K, a, lda, b, stride, c, ldc, add);
+}
 
 /* B = X: rows of x become rows of B. x [n][d]; panel stride n * NR. */
-static void tile_pack(int64_t n, int64_t d, const float *x, int64_t ld, float *b)
+static __attribute__((unused)) void tile_pack(int64_t n, int64_t d, const float *x, int64_t ld, float *b)
 {
 	for (int64_t j = 0; j < d; j += NR)
 		for (int64_t k = 0; k < n; k++, b += NR) {
@@ -108,7 +119,15 @@ static void tile_pack(int64_t n, int64_t d, const float *x, int64_t ld, float *b
 		}
 }
 
-typedef float v4f __attribute__((vector_size(16)));
+/* Vectors of row r that hold a key some query of the same MR rows sees, r itself seeing keys [.., hi) of `width`:
+ * what products over MR rows may touch, so what must be masked. */
+static inline int64_t tile_seen(int64_t hi, int64_t width)
+{
+	int64_t n = (hi + MR - 1 + W - 1) / W * W;
+
+	return hi <= -MR ? 0 : n < width ? n : width;
+}
+
 typedef float v4f_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
@@ -134,7 +153,7 @@ static inline void tile_transpose4(int64_t d, const float *x, int64_t ld, float 
 }
 
 /* B = X^T: rows of x become columns of B. x [n][d]; panel stride d * NR. */
-static void tile_pack_t(int64_t n, int64_t d, const float *x, int64_t ld, float *b)
+static __attribute__((unused)) void tile_pack_t(int64_t n, int64_t d, const float *x, int64_t ld, float *b)
 {
 	for (int64_t p = 0; p < n; p += NR, b += d * NR) {
 		int64_t w = n - p < NR ? n - p : NR, j = 0;
