@@ -91,8 +91,9 @@ static int backward(struct loop *lp, const struct io_batch *b, double *loss, str
 	if (isfinite(*loss))
 		return 0;
 	r->agreed = 1; /* the sum has the same bits everywhere */
-	return tr_errorf(err, TR_EXIT_NUMBERS, "the loss of step %" PRId64 " is %f: stopped, nothing was saved after step %" PRId64
-			 "; a smaller learning_rate or warmup_steps may help", r->step + 1, *loss,
+	return tr_errorf(err, TR_EXIT_NUMBERS, "the loss of step %" PRId64 " is %s: stopped, nothing was saved after step %" PRId64
+			 "; a smaller learning_rate or warmup_steps may help", r->step + 1,
+			 isnan(*loss) ? "not a number" : "infinite",
 			 r->saved_step > 0 ? r->saved_step : 0);
 }
 
@@ -108,8 +109,8 @@ static int update(struct loop *lp, struct tr_metrics_line *l, struct tr_error *e
 		return -1;
 	}
 	r->agreed = 1;
-	return tr_errorf(err, TR_EXIT_NUMBERS, "step %" PRId64 ": %.700s (stopped; nothing was saved after step %" PRId64 ")",
-			 r->step + 1, e.text, r->saved_step > 0 ? r->saved_step : 0);
+	return tr_errorf(err, TR_EXIT_NUMBERS, "%.700s (stopped, nothing was saved after step %" PRId64 ")", e.text,
+			 r->saved_step > 0 ? r->saved_step : 0);
 }
 
 static void log_step(struct loop *lp, struct tr_metrics_line *l)

@@ -199,17 +199,18 @@ static void boot_opts(const struct tr_config *cfg, struct sp_boot_opts *o)
 	o->init_timeout_s = getenv(SP_ENV_INIT_TIMEOUT) ? 0 : (int)cfg->init_timeout;
 }
 
-/* A mistake in sizes is the same on every rank; anything else may be this rank's alone. */
-static int boot_failed(const struct sp_error *se)
+/* Where every rank has the same trouble libsp lets one of them speak. Without PMIx no rank knows of another: then, too, all
+ * have it, unless one node differs, which the others report when they miss it. */
+static int boot_failed(struct sp_mesh *mesh, const struct sp_error *se)
 {
 	struct tr_error err = {0};
-	const char *node = getenv("SLURMD_NODENAME"), *rank = getenv("PMIX_RANK");
 
 	tr_error_sp(&err, se);
-	if (se->code == SP_EUSAGE || !rank)
-		return fail_early(&err);
-	fprintf(stderr, "trainer: rank %.12s%s%.64s%s: %s\n", rank, node ? " (" : "", node ? node : "", node ? ")" : "",
-		err.text);
+	if (!se->mute && (getenv("PMIX_RANK") || first_of_step()))
+		fprintf(stderr, "trainer: %s\n", err.text);
+	fflush(stderr);
+	if (mesh) /* ranks that wait for one that does not come leave only together */
+		sp_mesh_abort(mesh, err.exit_code, err.text);
 	return err.exit_code;
 }
 
@@ -217,12 +218,12 @@ static int run_single(const struct tr_config *cfg)
 {
 	struct tr_console console = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	struct sp_boot_opts o;
-	struct sp_mesh *mesh;
+	struct sp_mesh *mesh = NULL;
 	struct sp_error se = {0};
 
 	boot_opts(cfg, &o);
 	if (sp_boot(&o, &mesh, &se))
-		return boot_failed(&se);
+		return boot_failed(mesh, &se);
 	return tr_run(cfg, mesh, 1, &console);
 }
 
@@ -253,7 +254,7 @@ static int run_loop(const struct tr_config *cfg, const struct command *c)
 
 	boot_opts(cfg, &o);
 	if (sp_boot_loop(&o, c->loop, c->loop_nodes, mesh, &se))
-		return boot_failed(&se);
+		return boot_failed(NULL, &se);
 	for (; started < c->loop; started++) {
 		rank[started] = (struct loop_rank){.cfg = cfg, .mesh = mesh[started], .console = &console, .n = c->loop};
 		rc = pthread_create(&rank[started].thread, NULL, loop_rank_main, &rank[started]);

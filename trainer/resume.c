@@ -12,9 +12,9 @@
 
 #define CHUNK (1 << 20) /* elements read at once */
 
-/* Folders of the checkpoint root, also damaged ones that the store's own list passes over. */
+/* What the checkpoint root holds. */
 struct found {
-	int64_t *steps; /* step-N, newest first */
+	int64_t *steps; /* newest first */
 	int n, cap;
 	int bad; /* step-N.bad-k: set aside earlier */
 };
@@ -26,20 +26,11 @@ static int newest_first(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-static int add_found(struct found *f, const char *name)
+static int add_step(struct found *f, int64_t step)
 {
-	char *end;
-	int64_t step;
-
-	if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
-		return 0;
-	step = strtoll(name + 5, &end, 10);
-	if (!strncmp(end, ".bad-", 5)) {
-		f->bad++;
-		return 0;
-	}
-	if (*end) /* step-N.tmp-...: a save that did not end */
-		return 0;
+	for (int i = 0; i < f->n; i++)
+		if (f->steps[i] == step)
+			return 0;
 	if (f->n == f->cap) {
 		int cap = f->cap ? 2 * f->cap : 16;
 		int64_t *p = realloc(f->steps, (size_t)cap * sizeof *p);
@@ -52,7 +43,21 @@ static int add_found(struct found *f, const char *name)
 	return 0;
 }
 
-static int scan(const char *root, struct found *f, struct tr_error *err)
+/* The store lists complete checkpoints only. A folder of a step that lacks its manifest is damage to be named, not to be passed
+ * over in silence. */
+static int add_folder(struct found *f, const char *name)
+{
+	char *end;
+	int64_t step;
+
+	if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
+		return 0;
+	step = strtoll(name + 5, &end, 10);
+	f->bad += !strncmp(end, ".bad-", 5);
+	return *end ? 0 : add_step(f, step);
+}
+
+static int add_folders(const char *root, struct found *f, struct tr_error *err)
 {
 	DIR *d = opendir(root);
 	struct dirent *e;
@@ -63,13 +68,31 @@ static int scan(const char *root, struct found *f, struct tr_error *err)
 	if (!d)
 		return tr_errorf(err, TR_EXIT_CHECKPOINT, "cannot read %.700s: %s", root, strerror(errno));
 	for (errno = 0; !rc && (e = readdir(d)); errno = 0)
-		rc = add_found(f, e->d_name);
+		rc = add_folder(f, e->d_name);
 	if (rc || errno)
 		rc = tr_errorf(err, TR_EXIT_CHECKPOINT, "cannot list %.700s: %s", root, strerror(rc ? ENOMEM : errno));
 	closedir(d);
+	return rc;
+}
+
+static int scan(const char *root, struct found *f, struct tr_error *err)
+{
+	struct io_error ioe = {0};
+	int64_t *steps, n;
+	int rc = 0;
+
+	if (io_ckpt_list(root, &steps, &n, &ioe))
+		return tr_error_io(err, TR_EXIT_CHECKPOINT, &ioe);
+	for (int64_t i = 0; i < n && !rc; i++)
+		rc = add_step(f, steps[i]);
+	free(steps);
+	if (rc)
+		return tr_errorf(err, TR_EXIT_FAIL, "out of memory");
+	if (add_folders(root, f, err))
+		return -1;
 	if (f->n)
 		qsort(f->steps, (size_t)f->n, sizeof *f->steps, newest_first);
-	return rc;
+	return 0;
 }
 
 /* Damage is what another start would find again; anything else (no permission, an I/O error) may pass. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/run.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <sched.h>
@@ -241,6 +242,20 @@ static int build(struct tr_rank *r, struct tr_error *err)
 	return tr_optim_create(r->model, r->mesh, r->ops, r->ctx, &oo, &r->optim, err);
 }
 
+/* What a start that was killed while writing config.resolved.yaml left; the run lock is held. */
+static void sweep_output(const struct tr_rank *r)
+{
+	static const char name[] = "config.resolved.yaml.tmp-";
+	DIR *d = opendir(r->cfg.output_dir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (!strncmp(e->d_name, name, sizeof name - 1))
+			unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
+}
+
 static int open_outputs(struct tr_rank *r, struct tr_error *err)
 {
 	char path[PATH_MAX + 32], *yaml = tr_config_emit(&r->cfg);
@@ -251,6 +266,7 @@ static int open_outputs(struct tr_rank *r, struct tr_error *err)
 
 	if (!yaml)
 		return tr_errorf(err, TR_EXIT_FAIL, "out of memory");
+	sweep_output(r);
 	snprintf(path, sizeof path, "%s/config.resolved.yaml", r->cfg.output_dir);
 	rc = io_write_file(path, yaml, strlen(yaml), &ioe);
 	free(yaml);

@@ -188,5 +188,14 @@ static int export_model(struct tr_rank *r, int only_missing, struct tr_error *er
 
 int tr_export(struct tr_rank *r, int only_missing, struct tr_error *err)
 {
-	return tr_vote(r, r->lead ? export_model(r, only_missing, err) : 0, err);
+	char why[sizeof err->text];
+
+	if (!tr_vote(r, r->lead ? export_model(r, only_missing, err) : 0, err))
+		return 0;
+	if (r->agreed) {
+		memcpy(why, err->text, sizeof why);
+		snprintf(err->text, sizeof err->text, "cannot write the model directory: %.800s; the checkpoint of step %" PRId64
+			 " is complete, the same command tries again", why, r->saved_step);
+	}
+	return -1;
 }

@@ -8,6 +8,7 @@ at the end within 1e-4 of its own norm. These are the bounds of the issue; fp32 
 below them, a wrong factor, a lost token or a swapped head does not.
 
     exactness.py TRAINER SPCTL WORKDIR [--only TEXT]
+    exactness.py --compare RUN RUN                        two finished run folders, same bounds
 """
 import json
 import os
@@ -95,8 +96,8 @@ class Runner:
 def compare(got, want):
     """Largest relative differences: of loss and gradient norm, of a parameter; and the first thing that is plainly wrong."""
     (gm, gp), (wm, wp) = got, want
-    if len(gm) != STEPS or len(wm) != STEPS:
-        return 1, 1, 'steps missing'
+    if len(gm) != len(wm) or not wm:
+        return 1, 1, '%d steps, not %d' % (len(gm), len(wm))
     metric = 0.0
     for g, w in zip(gm, wm):
         for key in ('step', 'epoch', 'learning_rate', 'tokens', 'targets', 'tokens_seen'):
@@ -126,8 +127,23 @@ def cases():
             yield length, 6, 3, 4, sp, shard, rep, rows
 
 
+def compare_runs(a, b):
+    """Two finished run folders of the same configuration on different meshes."""
+    def read(run):
+        with open(os.path.join(run, 'metrics.jsonl')) as f:
+            metrics = [json.loads(line) for line in f]
+        return metrics, parameters(os.path.join(run, 'model', 'model.safetensors'))
+
+    got, want = read(a), read(b)
+    metric, param, wrong = compare(got, want)
+    print('loss and norm %.1e, parameters %.1e %s' % (metric, param, wrong))
+    return 1 if wrong or metric > LOSS_BOUND or param > PARAM_BOUND else 0
+
+
 def main():
     args = sys.argv[1:]
+    if len(args) == 3 and args[0] == '--compare':
+        return compare_runs(args[1], args[2])
     only = args[args.index('--only') + 1] if '--only' in args else ''
     if len(args) < 3:
         sys.exit(__doc__)
