@@ -37,6 +37,11 @@ int io_mkdirs(const char *dir, struct io_error *err)
 
 	if (dir[0] == '\0')
 		return io_errorf(err, EINVAL, "cannot make a folder with an empty name");
+	/* mostly the parents are there; this is one call then, and an error names the folder that was asked for */
+	if (mkdir(dir, 0777) == 0)
+		return 0;
+	if (errno != ENOENT)
+		return make_one(dir, err);
 	path = strdup(dir);
 	if (!path)
 		return io_errorf(err, ENOMEM, "no memory for a file name");
