@@ -173,7 +173,7 @@ write_env() {
 		export SLURM_CONF=$dir/etc/slurm.conf
 		case ":\$PATH:" in *":$top/build/bin:"*) ;; *) export PATH=$top/build/bin:\$PATH ;; esac
 		# Several ranks share a core: wait without spinning, one thread a rank.
-		export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1
+		export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 		# Between nodes TCP over the loopback interface, inside a node shared memory; nothing leaves this machine.
 		export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
 		export OMPI_MCA_hwloc_base_binding_policy=none
